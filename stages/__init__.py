@@ -1,0 +1,1 @@
+"""The workbook's own program: finds, runs, compares, judges and remembers scripts."""

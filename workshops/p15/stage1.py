@@ -1,0 +1,156 @@
+"""Stage 1: every page at once
+
+A crawler fetches a list of pages. A download is mostly waiting, so one thread can
+have all of them under way at the same time. Here a sleep stands for the download,
+and one page fails.
+
+Look for: the lines come in the order in which the pages finish, not in the order of
+the list, and the whole crawl takes as long as its slowest page. Nothing limits how
+many fetches run at once.
+"""
+
+import asyncio
+import heapq
+import math
+import selectors
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Page:
+    path: str
+    ms: int
+    fails: bool = False
+
+
+PAGES = [
+    Page("/home", 120),
+    Page("/about", 80, fails=True),
+    Page("/blog", 200),
+    Page("/blog/1", 60),
+    Page("/blog/2", 90),
+    Page("/contact", 150),
+    Page("/faq", 70),
+]
+
+
+class FetchError(Exception):
+    """A page could not be fetched. That is a result like any other."""
+
+
+async def fetch(page: Page) -> int:
+    """Download `page`; return its size in bytes or raise FetchError."""
+    await asyncio.sleep(page.ms / 1000)
+    if page.fails:
+        raise FetchError(f"{page.path}: timeout")
+    return len(page.path) * 100
+
+
+async def visit(page: Page) -> tuple[Page, int | FetchError]:
+    """Fetch `page`; return it with its size, or with the error it met."""
+    try:
+        return page, await fetch(page)
+    except FetchError as error:
+        return page, error
+
+
+async def crawl(pages: Sequence[Page]) -> None:
+    """Fetch all `pages`, each in a task of its own; print each result as it comes."""
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    # Each task puts itself into the queue when it is done. So the queue holds them
+    # in the order in which they finish.
+    finished: asyncio.Queue[asyncio.Task[tuple[Page, int | FetchError]]]
+    finished = asyncio.Queue()
+    async with asyncio.TaskGroup() as group:
+        for page in pages:
+            task = group.create_task(visit(page))
+            task.add_done_callback(finished.put_nowait)
+        for _ in pages:
+            task = await finished.get()
+            at = round((loop.time() - start) * 1000)
+            match task.result():
+                case page, FetchError() as error:
+                    print(f'[{at:>3} ms] {page.path} -> Err("{error}")')
+                case page, size:
+                    print(f"[{at:>3} ms] {page.path} -> Ok({size})")
+
+
+async def main() -> None:
+    await crawl(PAGES)
+
+
+# ---------------------------------------------------------------- the paused clock
+
+
+class PausedSelector(selectors.DefaultSelector):
+    """Waits for sockets, but never for time: it moves its own clock instead."""
+
+    now = 0  # ms
+
+    def select(
+        self, timeout: float | None = None
+    ) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is None:  # no timer is pending
+            if len(self.get_map()) == 1:  # only the loop's own wake-up socket
+                raise RuntimeError("deadlock: no timer or socket can wake any task")
+            return super().select()
+        if timeout <= 0:  # a task can run: the sockets wait, and so does the clock
+            return []
+        ready = super().select(0)
+        # Tokio's timer wheel has levels of 64 slots. A deadline beyond the slots of
+        # the lowest level first wakes the loop where its coarser slot begins.
+        due = self.now + round(timeout * 1000)
+        level = (((self.now ^ due) | 63).bit_length() - 1) // 6
+        self.now = due >> 6 * level << 6 * level
+        return ready
+
+
+class PausedTimer(asyncio.TimerHandle):
+    """A timer that goes off after those set before it for the same millisecond."""
+
+    rank: int
+    _scheduled: bool
+
+    def __lt__(self, other: "PausedTimer") -> bool:  # type: ignore[override]
+        return self.rank < other.rank
+
+
+class PausedLoop(asyncio.SelectorEventLoop):
+    """An event loop under the paused clock. It does not see threads: use none."""
+
+    _scheduled: list[asyncio.TimerHandle]
+    _clock_resolution: float
+
+    def __init__(self) -> None:
+        self.clock = PausedSelector()
+        self.timers_set = 0
+        super().__init__(self.clock)
+        self._clock_resolution = 0.0005  # s: what is due within half a ms is due
+
+    def time(self) -> float:
+        return self.clock.now / 1000
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Any, *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        # Up to the next whole millisecond, but not for the noise of a float sum.
+        due = math.ceil(when * 1000 * (1 - 2**-48))
+        timer = PausedTimer(due / 1000, callback, args, self, context)
+        self.timers_set += 1
+        timer.rank = (due << 64) + self.timers_set
+        heapq.heappush(self._scheduled, timer)
+        timer._scheduled = True
+        return timer
+
+
+def run_paused(main: Coroutine[Any, Any, Any]) -> Any:
+    """Run `main` like asyncio.run, under the paused clock; return its result."""
+    with asyncio.Runner(loop_factory=PausedLoop) as runner:
+        return runner.run(main)
+
+
+if __name__ == "__main__":
+    run_paused(main())
